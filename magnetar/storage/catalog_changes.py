@@ -53,12 +53,13 @@ class CatalogChanges:
         """Return the number of the last change, what changed after `version`, and the number of the
         last start of each node.
 
-        None: too much, everything may have changed.
+        None: too much, everything may have changed. It may, too, where the last number is below
+        `version`: PostgreSQL has shown a change that its standby lacked, and has failed over.
         """
         with self._database.snapshot("read changes") as database:
             (last,) = database.execute("SELECT change_count FROM cluster").fetchone()
             epochs = read_node_epochs(database)
-            if last - version > _CHANGES_KEPT:
+            if not version <= last <= version + _CHANGES_KEPT:
                 return last, None, epochs
             found = "SELECT DISTINCT kind, name FROM changes WHERE version > ? LIMIT ?"
             rows = database.execute(found, (version, _NAMES_MAX + 1)).fetchall()

@@ -79,6 +79,23 @@ async def test_everything_is_read_again_where_too_much_was_missed(
     assert node.client_quotas.of((("client-id", "c"),)) == {"producer_byte_rate": 5.0}
 
 
+async def test_everything_is_read_again_where_changes_were_taken_back(nodes: NodesInOne) -> None:
+    """PostgreSQL may show a change that its standby lacks, and then fail over. A number that this
+    node has read stands for another change after that."""
+    node, catalog = nodes.nodes[0], nodes.nodes[1].catalog
+    lost, kept = row("lost"), row("kept")
+    catalog.add_topic(kept)
+    catalog.add_topic(lost)
+    await node.nodes.see_changes()
+    assert node.topics.by_id(lost.id) is not None
+    with catalog.database.transaction("fail over") as database:
+        database.execute("DELETE FROM topics WHERE id = ?", (lost.id.bytes,))
+        database.execute("UPDATE cluster SET change_count = change_count - 1")
+    await node.nodes.see_changes()
+    assert node.topics.by_id(lost.id) is None
+    assert node.topics.by_id(kept.id) is not None
+
+
 async def test_a_topic_that_grew_and_was_changed_twice_is_as_the_catalog_has_it(
     nodes: NodesInOne,
 ) -> None:
