@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logstore.disk.files import StorageFailure
+from logstore.remote.commit_store import NodeFenced
 from logstore.segments.ledger import LedgerFenced
 from magnetar.logging import get_logger
 
@@ -56,8 +57,10 @@ class Failing:
         if self._failure is not None:
             return
         self._failure = failure
+        # A node that was taken over ends rightly, and the reason says all.
+        shown = None if isinstance(failure, NodeFenced) else failure
         try:
-            _log.error("broker failed", reason=str(failure), exc_info=failure)
+            _log.error("broker failed", reason=str(failure), exc_info=shown)
         finally:
             # Logging writes to a disk too, and may fail with it.
             self._end(failure)
