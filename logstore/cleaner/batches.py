@@ -36,6 +36,7 @@ from wire.records.spans import (
     scan_records,
     timestamp_of,
 )
+from wire.types import INT64_MAX
 
 if TYPE_CHECKING:
     from logstore.partition.producer_state import ProducerState
@@ -227,11 +228,13 @@ class BatchCleaner:
     def _with_horizon(
         self, header: BatchHeader, body: bytes | memoryview, kept: KeptRecords, max_timestamp: int
     ) -> bytearray:
+        # A topic may keep tombstones for ever, which is more than a timestamp can say.
+        horizon_ms = min(self._plan.now_ms + self._plan.delete_retention_ms, INT64_MAX)
         return batch_of_spans(
             header,
             body,
             kept,
-            delete_horizon_ms=self._plan.now_ms + self._plan.delete_retention_ms,
+            delete_horizon_ms=horizon_ms,
             max_timestamp=max_timestamp,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -21,6 +22,7 @@ from wire.errors import WireError
 from wire.records import BatchHeader, SimpleRecord, build_batch, iterate_records, parse_marker
 from wire.records.header import BATCH_LENGTH_MIN, pack_batch
 from wire.records.varint import encode_varint
+from wire.types import INT64_MAX
 
 HOUR_MS = 3_600_000
 COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}), delete_retention_ms=1_000)
@@ -245,6 +247,18 @@ def test_a_tombstone_stays_for_its_time_and_then_goes() -> None:
     seal(partition)
     run(partition)
     assert 1 not in committed_records(partition.log)
+
+
+def test_a_tombstone_stays_where_it_is_kept_for_the_longest_time() -> None:
+    """The clock and delete.retention.ms are together more than a timestamp can hold."""
+    partition = compacted(replace(COMPACTED, delete_retention_ms=INT64_MAX))
+    put(partition, b"a", None)
+    for _ in range(2):
+        seal(partition)
+        run(partition)
+    assert headers(partition)[0].base_timestamp == INT64_MAX
+    tombstone = next(iterate_records(batches(partition)[0]))
+    assert (tombstone.key, tombstone.timestamp) == (b"a", partition.now_ms)
 
 
 def test_the_time_of_a_tombstone_begins_when_what_it_deletes_goes() -> None:
