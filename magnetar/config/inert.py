@@ -280,7 +280,7 @@ _TABLE: dict[str, str] = {
     """,
     "logs roll on time": """
         log.roll.jitter.hours int>=0 0
-        log.roll.jitter.ms* long
+        log.roll.jitter.ms* long>=0
     """,
     "two-phase commit is not served": """
         transaction.two.phase.commit.enable boolean false

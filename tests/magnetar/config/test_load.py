@@ -28,10 +28,12 @@ from magnetar.config.properties import PropertiesError, parse_properties
 from magnetar.config.setting import InvalidValue, Setting, attribute_of
 from magnetar.config.topic import (
     TopicConfig,
+    broker_default,
     broker_defaults,
     parse_topic_configs,
     resolve,
 )
+from wire.types import INT64_MAX
 
 
 def broker_config(**settings: str) -> BrokerConfig:
@@ -477,3 +479,15 @@ def test_no_address_may_connect_only_where_some_are_named() -> None:
         load(given)
     named = Given("max.connections.per.ip.overrides", "10.1.2.3:5", "test")
     assert load([*given, named]).config.max_connections_per_ip == 0
+
+
+@pytest.mark.parametrize("text", ["-1", "0", str(-INT64_MAX - 1), str(INT64_MAX)])
+def test_what_a_broker_takes_for_its_topics_is_a_value_of_theirs(text: str) -> None:
+    """A start fails at any other, even where it was set at run time."""
+    for name, setting in TopicConfig.settings.items():
+        for synonym in setting.synonyms:
+            try:
+                config = load([Given(synonym, text, "test")])[0]
+            except ConfigError:
+                continue
+            broker_default(name, config)
