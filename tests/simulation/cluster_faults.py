@@ -28,7 +28,7 @@ def _taken_unfenced(real: Any) -> Any:
     def take_over(self: Any, node_id: int, incarnation: int) -> int | None:
         fenced: int | None = real(self, node_id, incarnation)
         if fenced is not None:
-            with self._database.statements("leave the incarnation") as database:
+            with self._database.transaction("leave the incarnation") as database:
                 database.execute(
                     "UPDATE nodes SET incarnation = ? WHERE node_id = ?", (incarnation, node_id)
                 )

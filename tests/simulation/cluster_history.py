@@ -83,7 +83,7 @@ class ClusterNemesis:
         """Disturb for that long; at the end the node is up."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + seconds
-        self.is_raging = True
+        self.is_raging = self.storage.is_raging = True
         while loop.time() < end_s:
             await asyncio.sleep(self.random.choice((0.1, 0.5, 1.0, 3.0)))
             await self.revive()
@@ -175,7 +175,7 @@ class _Cluster(SeveralNodes):
             for each, machine in self.machines.items()
         }
         self.nemeses = [*nemeses.values()]
-        self.routes = CatalogRoutes(self.storage.read, self.storage.writes)
+        self.routes = CatalogRoutes(self.storage.read, self.storage.state)
         random = self.random_of("decided")
         for node_id, machine in self.machines.items():
             machine.on_decided = partial(self._decided, random, node_id)
@@ -184,6 +184,7 @@ class _Cluster(SeveralNodes):
         self.storage.logs.on_basis = partial(self._rested_on, self.random_of("rested on"), nemeses)
 
     def calmed(self) -> None:
+        self.storage.is_raging = False
         if self.storage.bucket is not None:
             self.storage.bucket.is_calm = True
 

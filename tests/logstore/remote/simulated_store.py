@@ -58,7 +58,9 @@ class Mishap(Enum):
 
 
 @dataclass
-class _Node:
+class StoredNode:
+    """A node's row, as far as commits go."""
+
     incarnation: int
     number: int = 0
     lease_until_ms: int = 0
@@ -80,7 +82,7 @@ class SimulatedDatabase:
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
         self._now_ms = now_ms
-        self.nodes: dict[int, _Node] = {}
+        self.nodes: dict[int, StoredNode] = {}
         self._logs: dict[LogKey, _Log] = {}
         #: How often the room of what was removed was made free.
         self.reclaimed = 0
@@ -95,7 +97,19 @@ class SimulatedDatabase:
     def start_node(self, node_id: int, incarnation: int) -> None:
         """Let this incarnation write, and no other one of that node."""
         self.confirm()
-        self.nodes[node_id] = _Node(incarnation, 0, self._now_ms() + LEASE_MS)
+        self.nodes[node_id] = StoredNode(incarnation, 0, self._now_ms() + LEASE_MS)
+
+    def set_nodes(self, rows: Iterable[tuple[int, int, int, int]]) -> None:
+        """Replace everything known of nodes by rows: id, incarnation, last commit, lease's end."""
+        self.nodes = {node_id: StoredNode(*columns) for node_id, *columns in rows}
+
+    def copied_nodes(self) -> dict[int, StoredNode]:
+        """Return what is known of nodes, for `undone_by`."""
+        return {node_id: replace(node) for node_id, node in self.nodes.items()}
+
+    def undone_by(self, undo: Callable[[], None]) -> None:
+        """Take a change back by `undo` if a standby takes over that does not have it."""
+        self._undo.append(undo)
 
     def is_live(self, node_id: int) -> bool:
         """Whether the node's lease holds."""
@@ -161,7 +175,7 @@ class SimulatedDatabase:
             and node.number >= basis.number
         )
 
-    def _restore(self, node_id: int, node: _Node, logs: dict[LogKey, _Log | None]) -> None:
+    def _restore(self, node_id: int, node: StoredNode, logs: dict[LogKey, _Log | None]) -> None:
         self.nodes[node_id] = node
         for key, log in logs.items():
             if log is None:

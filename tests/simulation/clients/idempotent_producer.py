@@ -128,7 +128,9 @@ class IdempotentProducer:
         )
         answer = await self._connection.ask(request, init_producer_id.InitProducerIdResponse, 4)
         if answer.error_code:
-            self._witness("InitProducerId", answer.error_code)
+            # The catalog of a cluster may not answer in time.
+            if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
+                self._witness("InitProducerId", answer.error_code)
             raise Gone
         self._producer_id = answer.producer_id
         self._has_begun_late = False

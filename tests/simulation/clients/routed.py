@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from coordinator.partitioning import partition_for
 from coordinator.transactions import joint
@@ -22,15 +22,22 @@ from wire.messages.init_producer_id import InitProducerIdRequest
 M = TypeVar("M", bound=Message)
 
 
+class State(NamedTuple):
+    """When this is as it was, so is the catalog."""
+
+    writes: int
+    """How many rows were written so far."""
+    fail_overs: int
+
+
 class CatalogRoutes(Routing):
     """By the catalog: what the clients' metadata says sooner or later."""
 
-    def __init__(self, catalog: Callable[[], Catalog], writes: Callable[[], int]) -> None:
-        """`writes`: how many rows of the catalog were written so far."""
+    def __init__(self, catalog: Callable[[], Catalog], state: Callable[[], State]) -> None:
         self._catalog = catalog
-        self._writes = writes
-        self._looked_at: int | None = None
-        self._read_at = -1
+        self._state = state
+        self._looked_at: State | None = None
+        self._read_at: tuple[int, int] | None = None
         self._leaders: dict[str, list[int]] = {}
 
     def leader(self, topic: str, partition: int) -> int | None:
@@ -48,15 +55,16 @@ class CatalogRoutes(Routing):
 
     def _of(self, topic: str) -> list[int]:
         # Every request comes here, and a lease is written more often than a leader.
-        if (writes := self._writes()) != self._looked_at:
-            self._looked_at = writes
-            self._read()
+        if (state := self._state()) != self._looked_at:
+            self._looked_at = state
+            self._read(state)
         return self._leaders.get(topic, [])
 
-    def _read(self) -> None:
+    def _read(self, state: State) -> None:
         catalog = self._catalog()
-        if (count := catalog.changes.count()) != self._read_at:
-            self._read_at = count
+        # A standby that took over counts its changes from what it has.
+        if (read_at := (state.fail_overs, catalog.changes.count())) != self._read_at:
+            self._read_at = read_at
             self._leaders = {
                 row.name: [one.node_id for one in row.leaders] for row in catalog.topics()
             }

@@ -73,7 +73,9 @@ class SpreadProducer:
         way = next(iter(self._ways.values()))
         answer = await way.ask(request, init_producer_id.InitProducerIdResponse, 4)
         if answer.error_code:
-            self._witness("InitProducerId", answer.error_code)
+            # The catalog of a cluster may not answer in time.
+            if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
+                self._witness("InitProducerId", answer.error_code)
             raise Gone
         self._producer_id = answer.producer_id
 
