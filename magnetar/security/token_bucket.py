@@ -19,7 +19,7 @@ _WAIT_MS_MAX = 2**31 - 1
 
 
 class Rate(NamedTuple):
-    """Tokens for each second, above 0; the seconds whose tokens a bucket can hold."""
+    """Tokens for each second, 0 at least; the seconds whose tokens a bucket can hold."""
 
     per_s: float
     burst_s: float
@@ -46,7 +46,10 @@ class TokenBucket:
         debt = -self._refilled(now_ms)
         if debt <= 0:
             return 0
-        return min(math.ceil(debt / self.rate.per_s * 1000), _WAIT_MS_MAX)
+        # Compared before the division: beside a tiny rate its result may be infinite.
+        if debt * 1000 >= _WAIT_MS_MAX * self.rate.per_s:
+            return _WAIT_MS_MAX
+        return math.ceil(debt / self.rate.per_s * 1000)
 
     def is_full(self, now_ms: int) -> bool:
         """Return whether the bucket is as good as a new one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,3 +69,12 @@ def test_a_changed_rate_counts_for_the_debt_there_is() -> None:
     bucket.take(110, 0)
     bucket.rate = Rate(100, 10)
     assert bucket.wait_ms(0) == 1_000
+
+
+@pytest.mark.parametrize("per_s", [0.0, 5e-324, 1e-310, 1e-300])
+def test_a_debt_that_no_time_pays_waits_for_the_longest(per_s: float) -> None:
+    """A quota may be so small that the wait is more than a float can say, or that its part is 0."""
+    bucket = TokenBucket(Rate(per_s, 1), 0)
+    bucket.take(1e9, 0)
+    assert bucket.wait_ms(0) == 2**31 - 1
+    assert bucket.wait_ms(2**40) == 2**31 - 1
