@@ -100,6 +100,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         return bool(self._pause & Pause.TURN)
 
     @property
+    def is_held_up(self) -> bool:
+        """Whether nothing is read at present for the turns of others, or for a quota."""
+        return bool(self._pause & (Pause.TURN | Pause.MUTED))
+
+    @property
     def is_partial(self) -> bool:
         """Whether a request of this connection has not arrived whole, or is behind another."""
         return self._reader.partial is not None or bool(self._backlog)

@@ -147,10 +147,10 @@ class FrameReader:
 
     def discard(self) -> None:
         """Forget a half-received frame."""
-        if self.partial is not None:
-            self._hold(0)
         self.partial = None
         self._head = b""
+        # Last: it wakes others, which ask whether this connection still holds a partial request.
+        self._hold(0)
 
     def _continue(self, frame: Frame, count: int) -> list[Frame]:
         self._filled += count

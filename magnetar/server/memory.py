@@ -50,8 +50,9 @@ class Receiver(Protocol):
         ...
 
     @property
-    def waits_for_turn(self) -> bool:
-        """Whether the connection is not read at present so that others have their turn."""
+    def is_held_up(self) -> bool:
+        """Whether the connection is not read at present: others have their turn, or a quota mutes
+        it."""
         ...
 
     def resume_memory(self) -> None:
@@ -137,8 +138,8 @@ class RequestMemory:
             self._favoured = None
             self.wake()
             return None
-        if favoured in self.waiting or favoured.waits_for_turn:
-            # Requests in flight, or the turns of others, keep it from being read.
+        if favoured in self.waiting or favoured.is_held_up:
+            # Requests in flight, the turns of others, or a quota keep it from being read.
             self._begin_to_count(favoured)
             return None
         received = favoured.received_bytes
@@ -162,6 +163,10 @@ class RequestMemory:
     def wake(self) -> None:
         """Let each connection that waits read on, if it may now."""
         if self.in_flight_bytes > self.limit_bytes:
+            if self._crowded:
+                # The first one waits for what is in flight instead. Its end wakes the others, too.
+                self._crowded.pop(first := next(iter(self._crowded)))
+                self.waiting[first] = None
             return
         waiting, self.waiting = self.waiting, {}
         for receiver in waiting:

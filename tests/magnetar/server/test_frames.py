@@ -176,11 +176,18 @@ class FakeReceiver:
     def __init__(self, *, holds_partial: bool = True) -> None:
         self.holds_partial = holds_partial
         self.received_bytes = 0
-        self.waits_for_turn = False
+        self.is_held_up = False
         self.resumed = 0
 
     def resume_memory(self) -> None:
         self.resumed += 1
+
+
+def give_back_in_flight(memory: RequestMemory, size_bytes: int) -> None:
+    """Do as a connection does."""
+    memory.in_flight_bytes -= size_bytes
+    if memory.waiting:
+        memory.wake()
 
 
 def test_over_the_limit_of_work_in_flight_reading_waits_for_answers() -> None:
@@ -188,10 +195,45 @@ def test_over_the_limit_of_work_in_flight_reading_waits_for_answers() -> None:
     receiver = FakeReceiver(holds_partial=False)
     memory.in_flight_bytes += 101
     assert not memory.may_read(receiver)
-    memory.in_flight_bytes -= 50
-    memory.wake()
+    give_back_in_flight(memory, 50)
     assert receiver.resumed == 1
     assert memory.may_read(receiver)
+
+
+def test_what_was_freed_while_too_much_was_in_flight_wakes_those_that_waited_for_it() -> None:
+    """They were not read for as long as they lived."""
+    memory = RequestMemory(100)
+    first, second = FakeReceiver(), FakeReceiver()
+    memory.resize_partial(200)
+    assert memory.may_read(first)
+    assert not memory.may_read(second)
+    memory.in_flight_bytes += 101
+    memory.resize_partial(-200)
+    assert second.resumed == 0
+    give_back_in_flight(memory, 101)
+    assert second.resumed == 1
+
+
+def test_a_request_that_is_whole_hands_the_favour_on_at_once() -> None:
+    """The next one waited for the sweep: one large request was received in a second."""
+    memory = RequestMemory(SMALL_PARTIAL_BYTES)
+    reader = reader_of(memory)
+
+    class Favoured(FakeReceiver):
+        @property
+        def holds_partial(self) -> bool:
+            return reader.is_receiving
+
+        @holds_partial.setter
+        def holds_partial(self, holds_partial: bool) -> None: ...
+
+    waiting = FakeReceiver()
+    memory.resize_partial(2 * SMALL_PARTIAL_BYTES)
+    feed(reader, framed(bytes(50_000))[:40_000])
+    assert memory.may_read(Favoured())
+    assert not memory.may_read(waiting)
+    assert feed(reader, bytes(10_004)) == [bytes(50_000)]
+    assert waiting.resumed == 1
 
 
 def test_over_the_limit_of_half_requests_one_at_a_time_goes_on() -> None:
@@ -265,21 +307,20 @@ def test_who_is_kept_from_sending_by_requests_in_flight_is_not_overdue() -> None
     memory.in_flight_bytes += 101
     assert not memory.may_read(favoured)
     assert [memory.overdue() for _ in range(3)] == [None, None, None]
-    memory.in_flight_bytes -= 101
-    memory.wake()
+    give_back_in_flight(memory, 101)
     assert memory.may_read(favoured)
     assert memory.overdue() is None
     assert memory.overdue() is favoured
 
 
-def test_who_waits_for_a_turn_of_the_event_loop_is_not_overdue() -> None:
+def test_who_waits_for_a_turn_of_the_event_loop_or_is_muted_is_not_overdue() -> None:
     """The broker does not read it at present: it cannot send."""
     memory = RequestMemory(100)
     favoured = FakeReceiver()
     memory.resize_partial(200)
     assert memory.may_read(favoured)
-    favoured.waits_for_turn = True
+    favoured.is_held_up = True
     assert [memory.overdue() for _ in range(3)] == [None, None, None]
-    favoured.waits_for_turn = False
+    favoured.is_held_up = False
     assert memory.overdue() is None
     assert memory.overdue() is favoured

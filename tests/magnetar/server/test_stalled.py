@@ -73,3 +73,22 @@ async def test_a_client_that_goes_on_sending_is_not_cut_off(broker: Broker) -> N
     assert not sending.is_closing()
     for connected in (silent, sending):
         connected.close()
+
+
+async def test_a_client_that_a_quota_mutes_in_the_midst_of_a_request_is_not_cut_off(
+    broker: Broker,
+) -> None:
+    """It was: the broker did not read it, and missed what it did not read."""
+    memory, server = broker.server.memory, broker.server
+    _, muted = await begin(broker, 3 * LIMIT_BYTES // 2)
+    async with asyncio.timeout(30):
+        while memory.partial_bytes <= LIMIT_BYTES:
+            await asyncio.sleep(0.01)
+    server.connections[0].mute(60_000)
+    await asyncio.sleep(STALLED_S + 1)
+    assert server.connection_count == 1
+    server.connections[0].unmute()
+    async with asyncio.timeout(30):
+        while server.connection_count:  # Now it is read, and sends nothing.
+            await asyncio.sleep(0.01)
+    muted.close()
