@@ -19,6 +19,11 @@ class Backlog(deque[Frame]):
         super().__init__()
         self._memory = memory
 
+    @property
+    def size_bytes(self) -> int:
+        """What the requests hold."""
+        return sum(map(len, self))
+
     def add(self, frames: Sequence[Frame]) -> None:
         """Put requests behind those that wait."""
         self._memory.resize_partial(sum(map(len, frames)))
@@ -38,6 +43,6 @@ class Backlog(deque[Frame]):
 
     def drop(self) -> None:
         """Forget all requests."""
-        dropped_bytes = sum(map(len, self))
+        dropped_bytes = self.size_bytes
         self.clear()
         self._memory.resize_partial(-dropped_bytes)

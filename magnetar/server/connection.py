@@ -32,7 +32,7 @@ from magnetar.server.exchange import Exchange
 from magnetar.server.first_step import Rest, failure_of
 from magnetar.server.frames import Frame, FrameReader, is_long
 from magnetar.server.idling import Idling
-from magnetar.server.memory import PROGRESS_BYTES_MIN
+from magnetar.server.memory import PROGRESS_BYTES_MIN, SMALL_PARTIAL_BYTES
 from magnetar.server.pacing import PacedTransport, paced
 from magnetar.server.pausing import Mute, Pause
 from magnetar.server.route import OVERLAPPING_BYTES
@@ -111,8 +111,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def holds_partial(self) -> bool:
-        """Whether a request that is not small is arriving, or any request is behind another."""
-        return self._reader.is_receiving or bool(self._backlog)
+        """Whether a request that is not small is arriving, or more than that is behind another."""
+        return self._reader.is_receiving or self._backlog.size_bytes > SMALL_PARTIAL_BYTES
 
     def idle_seconds(self, now_s: float) -> float:
         """Return for how long nothing was sent, received or worked on; 0 while answers wait for the

@@ -28,8 +28,8 @@ from typing import Protocol
 
 #: The bytes that the favoured connection has to send from one sweep to the next.
 PROGRESS_BYTES_MIN = 64 * 1024
-#: A request of this size is received in any case, since it may come in pieces: so many bytes for
-#: each connection stand beside the limit.
+#: A request of this size is received in any case, since it may come in pieces, and so much may
+#: stand behind another request: twice so many bytes for each connection stand beside the limit.
 SMALL_PARTIAL_BYTES = 16 * 1024
 #: A request that holds no more may always wait: a fetch of a hundred partitions, for example.
 SMALL_BYTES_MAX = 1 << 16
@@ -45,8 +45,8 @@ class Receiver(Protocol):
 
     @property
     def holds_partial(self) -> bool:
-        """Whether a request of the connection that is not small is still arriving, or any request
-        is behind another."""
+        """Whether a request of the connection that is not small is still arriving, or more than
+        `SMALL_PARTIAL_BYTES` are behind another."""
         ...
 
     @property

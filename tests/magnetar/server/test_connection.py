@@ -299,6 +299,21 @@ async def test_commits_that_wait_for_a_sync_hold_their_memory(
     assert broker.server.memory.in_flight_bytes == 0
 
 
+async def test_a_small_request_behind_one_that_waits_is_not_overdue_where_memory_is_short(
+    broker: Broker, gate: Gate, client: Any
+) -> None:
+    """Its connection was closed after a second or two: its client owed nothing."""
+    memory = broker.server.memory
+    memory.resize_partial(memory.limit_bytes + 1)  # Of others.
+    sent = [client.send(HeartbeatRequest(), 4) for _ in range(2)]
+    await gate.until_begun(1)
+    assert [memory.overdue() for _ in range(3)] == [None, None, None]
+    for number, correlation_id in enumerate(sent, 1):
+        await gate.until_begun(number)
+        gate.let_go(correlation_id, HeartbeatResponse())
+        assert (await client.receive())[0] == correlation_id
+
+
 async def test_what_stands_behind_a_wait_keeps_no_other_from_being_read(
     start_broker: Callable[..., Awaitable[Broker]], connect: Connect
 ) -> None:
