@@ -42,7 +42,7 @@ def check(directory: Path, as_json: bool) -> None:
     magnetar check data --json | jq 'select(.severity == "error")'
 
     A note is not a fault: the next start does what is needed. Exit code 0: no more than notes;
-    1: something is wrong; 2: the directory is in use, or is no data directory.
+    1: something is wrong; 2: the directory is in use, of another build, or no data directory.
     """
     _run_check(directory, as_json)
 
@@ -62,8 +62,8 @@ def repair(directory: Path, dry_run: bool, as_json: bool) -> None:
     magnetar repair data --dry-run
     magnetar repair data
 
-    Exit code 0: all is well; 1: a fault is left; 2: the directory is in use, or is no data
-    directory.
+    Exit code 0: all is well; 1: a fault is left; 2: the directory is in use, of another
+    build, or no data directory.
     """
     if dry_run:
         _run_check(directory, as_json)
