@@ -22,9 +22,10 @@ Owned = Mapping[UUID, frozenset[int]]
 
 
 def is_subset(owned: Owned, assigned: Assigned) -> bool:
-    """Return whether every partition owned is an assigned one."""
+    """Return whether every topic and partition owned is an assigned one."""
     return all(
-        partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items()
+        topic_id in assigned and partitions <= assigned[topic_id].keys()
+        for topic_id, partitions in owned.items()
     )
 
 

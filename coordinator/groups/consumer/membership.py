@@ -24,6 +24,7 @@ from coordinator.groups.consumer.records import (
     assignment_record,
     member_tombstones,
     subscription_record,
+    target_epoch_record,
     target_record,
 )
 from coordinator.groups.consumer.requests import ConsumerLimits, HeartbeatRequest
@@ -150,6 +151,9 @@ def decide_removal(
     draft.add(unused_regexes(draft.group))
     # The epoch rises also where the rest reads the same: the partitions are to be given anew.
     draft.add(next_epoch(draft.group, topics, changed=True))
+    if not draft.group.members:
+        # An empty group is assigned: its next member waits for no assignment interval.
+        draft.add([target_epoch_record(group.group_id, draft.group.epoch, 0)])
     return draft.records
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from coordinator.groups.consumer.assignment import LARGE_INTERVAL_MS, LARGE_MEMBERS
@@ -108,6 +110,17 @@ def test_another_epoch_than_the_members_is_fenced(world: World, epoch: int) -> N
     assert world.member("a").epoch == 4
     with pytest.raises(KafkaError) as refused:
         world.heartbeat("a", epoch, owned=world.owned(*kept))
+    assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_the_epoch_before_is_fenced_for_a_topic_that_was_not_given(world: World) -> None:
+    world.join("a", "orders")
+    world.join("b", "orders")
+    world.heartbeat("a", 2)
+    world.heartbeat("a", 2, owned=world.owned(*world.assigned("a")))
+    assert world.member("a").previous_epoch == 2
+    with pytest.raises(KafkaError) as refused:
+        world.heartbeat("a", 2, owned={UUID(int=9): frozenset()})
     assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
 
 
@@ -304,6 +317,15 @@ def test_the_assignment_waits_for_its_interval() -> None:
     assert world.heartbeat("a", 2).assignment is None
     world.now_ms += 1
     assert world.heartbeat("a", 2).assignment is not None
+
+
+def test_the_next_member_of_an_empty_group_waits_for_no_interval() -> None:
+    world = World(FakeTopics(orders=4), assignment_interval_ms=1_000)
+    world.join("a", "orders")
+    world.leave("a")
+    assert world.group.assignment_epoch == world.group.epoch
+    assert world.join("b", "orders").member_epoch == world.group.epoch
+    assert len(world.assigned("b")) == 4
 
 
 def test_an_assignment_of_a_clock_that_was_ahead_holds_no_later_one_up() -> None:
