@@ -191,9 +191,7 @@ def test_two_hundred_half_sent_frames_are_bounded_together(
 ) -> None:
     before = broker.resident_bytes()
     with contextlib.ExitStack() as stack:
-        for _ in range(200):
-            stranger = stack.enter_context(Client(broker.port))
-            send_what_is_taken(stranger, pack(">i", 2 * MEGABYTE) + bytes(2 * MEGABYTE - 1))
+        send_halves(broker, stack)
         for _ in range(20):
             assert bystander.call(MetadataRequest(topics=None), MetadataResponse, 12) is not None
         # Beyond the limit each connection keeps what its first read brought. Of 400 MB in all.
@@ -206,10 +204,8 @@ def test_memory_of_half_sent_frames_is_given_back(broker: ServedBroker) -> None:
     before = broker.resident_bytes()
     for _ in range(2):
         with contextlib.ExitStack() as stack:
-            for _ in range(200):
-                stranger = stack.enter_context(Client(broker.port))
-                send_what_is_taken(stranger, pack(">i", 2 * MEGABYTE) + bytes(2 * MEGABYTE - 1))
-            time.sleep(1.5)  # The broker looks each second at what it holds.
+            send_halves(broker, stack)
+            time.sleep(1.5)  # The broker takes what was sent.
     deadline_s = time.monotonic() + 20
     while broker.resident_bytes() - before > PARTIAL_BYTES_MAX // 2:
         assert time.monotonic() < deadline_s, broker.resident_bytes() - before
@@ -222,15 +218,20 @@ def test_half_sent_frames_delay_no_small_request_that_comes_in_pieces(
     """It was not answered for as long as they stood there."""
     whole = framed(METADATA)
     with contextlib.ExitStack() as stack:
-        for _ in range(200):
-            stranger = stack.enter_context(Client(broker.port))
-            send_what_is_taken(stranger, pack(">i", 2 * MEGABYTE) + bytes(2 * MEGABYTE - 1))
+        send_halves(broker, stack)
         bystander.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for size_bytes in range(1, len(whole), 5):
             bystander.send(whole[:size_bytes])
             time.sleep(0.01)  # Or both pieces would be read as one.
             bystander.send(whole[size_bytes:])
             bystander.receive_frame()
+
+
+def send_halves(broker: ServedBroker, stack: contextlib.ExitStack) -> None:
+    """Send two hundred requests of 2 MB each, without the last byte."""
+    for _ in range(200):
+        stranger = stack.enter_context(Client(broker.port))
+        send_what_is_taken(stranger, pack(">i", 2 * MEGABYTE) + bytes(2 * MEGABYTE - 1))
 
 
 def send_what_is_taken(client: Client, data: bytes) -> None:
